@@ -145,7 +145,7 @@ class StaticEncoder(FileEncoder):
             overlap = size // 4
         documents, starts, sizes = lay_windows(counts, size=size, overlap=overlap)
         # For each chunk of each window: its position in the window, and its row in `plain`.
-        position = np.concatenate(list(map(np.arange, sizes)))
+        position = np.concatenate([np.arange(0), *map(np.arange, sizes)])  # also without windows
         first = (np.cumsum(counts) - counts)[documents] + starts
         row = np.repeat(first, sizes) + position
 

@@ -60,10 +60,11 @@ def test_a_question_without_a_token_has_no_vector(folder):
 
 
 @pytest.mark.filterwarnings("ignore:.* contain no token")
-def test_documents_have_the_vectors_of_the_model(folder, expected):
-    encoded = StaticEncoder(folder).encode(TEXTS)
+@pytest.mark.parametrize("texts", [TEXTS, ["\u200b"]])
+def test_documents_have_the_vectors_of_the_model(folder, expected, texts):
+    encoded = StaticEncoder(folder).encode(texts)
 
-    by_model = expected.encode(TEXTS)
+    by_model = expected.encode(texts)
     for spans, spans_by_model in zip(encoded.spans, by_model.spans, strict=True):
         np.testing.assert_array_equal(spans, spans_by_model)
     np.testing.assert_allclose(encoded.plain, by_model.plain, atol=1e-6)

@@ -242,6 +242,7 @@ def make_files(argv: list[str]) -> None:
         path = Path(value)
         if option == "--train_file" and not path.suffix:
             path.mkdir(parents=True, exist_ok=True)  # splits are for folders and the Hub
+            (path / "a.txt").touch()
         elif option.startswith("--") and option.endswith("_file"):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+from functools import partial
 from typing import Any
 
 from ..finetuning.options import GROUPS, ColumnArguments, DataArguments
@@ -42,15 +43,15 @@ def run(argv: list[str]) -> None:
     task, options = read_options(argv)
     importlib.import_module("nextlevelbert.public")  # registers the models
     data = trainings.take_data(options, DataArguments)
-    sets = importlib.import_module("nextlevelbert.finetuning.sets").read_sets(
+    load_sets = partial(
+        importlib.import_module("nextlevelbert.finetuning.sets").read_sets,
         task,
         data,
         trainings.take_options(options, ColumnArguments),
-        seed=options["seed"],
         label_names_file=options.pop("label_names_file", None),
     )
     training = importlib.import_module(f"nextlevelbert.finetuning.{task}")
-    training.main(options, sets, data.dataset_name)
+    training.main(options, load_sets, data.dataset_name)
 
 
 def _refuse(task: str, argv: list[str]) -> None:

@@ -13,7 +13,7 @@ from .arguments import FinetuningArguments
 from .card import card_snippet
 from .labels import SEVERAL, LabelSet
 from .options import FAMILIES, MODELS, VectorModelArguments
-from .run import ClassifierRun, PredictLogits, Reader, Sets
+from .run import ClassifierRun, LoadSets, PredictLogits, Reader
 from .seeds import Result, Scores, report
 from .token_reader import TokenReader
 from .vector_reader import VectorReader
@@ -25,19 +25,20 @@ _USE = (
 
 
 @logged_run()
-def main(values: dict[str, Any], sets: Sets, data_name: str | None = None) -> None:
+def main(values: dict[str, Any], load_sets: LoadSets, data_name: str | None = None) -> None:
     """Trains a classifier per seed, and publishes the best one.
 
     Args:
         values: options by name, except those of the sets; the others have their defaults.
-        sets: data sets ``train`` and ``validation``, and perhaps ``test``, as
-            `load_classes` returns them.
+        load_sets: reads the data sets ``train`` and ``validation``, and perhaps ``test``, as
+            `load_classes` returns them, by a seed; see `read_sets`.
         data_name: Hub name of the data set, for the card; None for files.
     """
     groups = (*MODELS[values.get("model_type", "nextlevelbert")], FinetuningArguments)
     *model_options, args = HfArgumentParser(groups).parse_dict(values)
 
-    # 1. The labels of the training set.
+    # 1. The sets, and the labels of the training set.
+    sets = load_sets(seed=args.seed)
     run = ClassifierRun(
         task="classification",
         args=args,

@@ -13,7 +13,7 @@ from .arguments import FinetuningArguments
 from .card import card_snippet
 from .labels import LabelSet, pair_texts
 from .options import VectorModelArguments
-from .run import ClassifierRun, PredictLogits, Sets
+from .run import ClassifierRun, LoadSets, PredictLogits
 from .vector_reader import VectorReader
 
 _USE = (
@@ -24,19 +24,20 @@ _SNIPPET_PAIR = '["the question? one answer", "the question? another"]'
 
 
 @logged_run()
-def main(values: dict[str, Any], sets: Sets, data_name: str | None = None) -> None:
+def main(values: dict[str, Any], load_sets: LoadSets, data_name: str | None = None) -> None:
     """Trains a model per seed to choose among answers, and publishes the best one.
 
     Args:
         values: options by name, except those of the sets; the others have their defaults.
-        sets: data sets ``train`` and ``validation``, and perhaps ``test``, as
-            `load_choices` returns them.
+        load_sets: reads the data sets ``train`` and ``validation``, and perhaps ``test``, as
+            `load_choices` returns them, by a seed; see `read_sets`.
         data_name: Hub name of the data set, for the card; None for files.
     """
     groups = (VectorModelArguments, FinetuningArguments)
     model_args, args = HfArgumentParser(groups).parse_dict(values)
 
-    # 1. The choices of the training set.
+    # 1. The sets, and the choices of the training set.
+    sets = load_sets(seed=args.seed)
     run = ClassifierRun(
         task="multiple_choice",
         args=args,

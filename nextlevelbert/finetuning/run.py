@@ -26,6 +26,7 @@ from .seeds import Result, Scores
 logger = logging.getLogger(__name__)
 
 Sets = dict[str, Dataset]
+LoadSets = Callable[..., Sets]
 PredictLogits = Callable[[Dataset], np.ndarray]
 # Training rows times classes for which TF-IDF takes minutes; beyond, no model waits for it.
 _MOST_WORD_COUNTS = 250_000

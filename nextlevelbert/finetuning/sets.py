@@ -5,20 +5,19 @@ import logging
 from ..data.labelled import Columns, load_choices, load_classes, read_label_names
 from ..data.sets import distinct_texts, hold_out_documents, source_of
 from ..data.tables import open_rows
-from ..training.runs import logged_run
 from .options import ColumnArguments, DataArguments
 from .run import Sets
 
 logger = logging.getLogger(__name__)
 
 
-@logged_run()
 def read_sets(
     task: str,
     data: DataArguments,
     options: ColumnArguments,
-    seed: int,
+    *,
     label_names_file: str | None = None,
+    seed: int,
 ) -> Sets:
     """Reads the sets of a task, and logs their sizes.
 
@@ -26,8 +25,8 @@ def read_sets(
         task: ``"classification"`` or ``"multiple_choice"``.
         data: sources of the sets.
         options: names of the columns.
-        seed: seed of the random choice of documents to hold out, if there is no validation set.
         label_names_file: file with the names of the classes, see `read_label_names`.
+        seed: seed of the random choice of documents to hold out, if there is no validation set.
 
     Returns:
         The sets by name: ``train``, ``validation``, and perhaps ``test``.

@@ -34,7 +34,8 @@ def test_a_task_gets_sets_and_the_name_of_the_data_set(monkeypatch, toy_checkpoi
 
     finetune.run([*argv, "--label_names_file", str(names), "--seeds", "3"])
 
-    [(options, labelled_sets, data_name)] = seen
+    [(options, load_sets, data_name)] = seen
+    labelled_sets = load_sets(seed=42)
     assert (options["seeds"], options["datasets"], data_name) == ([3], ["me/seas"], "me/seas")
     assert {"dataset_name", "validation_share", "text_column", "label_names_file"}.isdisjoint(
         options

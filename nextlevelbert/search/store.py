@@ -131,6 +131,8 @@ _REMEDY = (
 # Characters that are encoded together, and that a run of a table holds; a kill costs no more.
 _CHARACTERS = 2_000_000
 _CHARACTERS_WITH_LAYERS = 200_000
+# The notes about a file that another command, which saw a later state of it, has forgotten.
+_FORGOTTEN = json.dumps([Note("left out", " has changed meanwhile. Run the command again.")])
 _MODULES_OF_READERS = ("pypdfium2", "mammoth")  # without which some files cannot be read
 _DTYPES = {"spans": "<i4", "document_vectors": "<f2", "vectors": "<f4"}
 # In FTS5's BM25: the weight of a word that half of the passages hold, or more; and k1.
@@ -294,7 +296,8 @@ class Store:
         # Python gives no code to the error about a text that is no UTF-8. A table that is missing,
         # or of which FTS5 can make nothing, has the code of no other error.
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
-        if isinstance(error, sqlite3.OperationalError) and code != sqlite3.SQLITE_ERROR:
+        is_damage = code == sqlite3.SQLITE_ERROR and "no such module" not in str(error)
+        if isinstance(error, sqlite3.OperationalError) and not is_damage:
             raise error
         print(f"{self.path} is made again: {error}.", file=sys.stderr)
         self._connections.close()
@@ -488,7 +491,7 @@ class Store:
             runs[content].append(row)
         stored = dict(query("SELECT hash, notes FROM contents"))
         for file in files:
-            notes.add(file.name, json.loads(stored[file.content]))
+            notes.add(file.name, json.loads(stored.get(file.content, _FORGOTTEN)))
             for first, *blobs in runs[file.content]:
                 self.runs.append(Run(file, first, *(np.frombuffer(blob, "<i8") for blob in blobs)))
 

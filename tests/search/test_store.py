@@ -84,6 +84,28 @@ def test_two_commands_may_find_the_same_new_files(toy, books, open_library, monk
     assert "is made again" not in capsys.readouterr().err
 
 
+def test_what_another_command_forgets_meanwhile_is_left_out(
+    toy, books, open_library, monkeypatch, capsys
+):
+    """It has seen that the file is gone."""
+    list_runs = Store._list_runs
+    others = []
+
+    def list_after_another_command(store, files, notes):
+        if not others:
+            others.append(None)
+            (books / "kitchen.txt").unlink()
+            others[0] = open_library(toy, books)
+        list_runs(store, files, notes)
+
+    monkeypatch.setattr(Store, "_list_runs", list_after_another_command)
+
+    library = open_library(toy, books)
+
+    assert library.names == others[0].names == ["far/court.txt", "sea.txt"]
+    assert "left out: kitchen.txt has changed meanwhile." in capsys.readouterr().err
+
+
 def test_a_store_that_was_changed_answers_as_a_new_one(toy, books, open_library, reading):
     """Whatever was added and removed before: words, vectors, order and copies."""
     open_library(toy, books)
@@ -341,7 +363,11 @@ def test_a_store_of_another_version_is_made_again(toy, books, open_library, enco
     assert encoded == []
 
 
-def test_an_sqlite_without_full_text_search_is_named(command, books, monkeypatch):
+def test_an_sqlite_without_full_text_search_is_named(command, books, tmp_path, monkeypatch):
+    """What another Python has stored stays."""
+    command("search", books, "whales?")
+    before = database_of(tmp_path).stat().st_ino
+
     def refuse(*_):
         raise sqlite3.OperationalError("no such module: fts5")
 
@@ -351,6 +377,7 @@ def test_an_sqlite_without_full_text_search_is_named(command, books, monkeypatch
 
     assert said.status == 1
     assert "The SQLite of this Python was built without FTS5" in said.err
+    assert database_of(tmp_path).stat().st_ino == before
 
 
 def test_no_progress_bar_goes_into_a_file(command, books):

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from nextlevelbert.data import open_rows
-from nextlevelbert.data.labelled import load_classes, names_of, read_label_names
+from nextlevelbert.data.labelled import load_classes, read_label_names
+from nextlevelbert.data.sets import names_of
 
 from ...toys.finetuning import write
 from ..scripts import load_script

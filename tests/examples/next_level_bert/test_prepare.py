@@ -7,7 +7,8 @@ import pytest
 from datasets import Dataset
 
 from nextlevelbert.data import open_rows
-from nextlevelbert.data.labelled import distinct_texts, load_choices, load_classes, names_of
+from nextlevelbert.data.labelled import load_choices, load_classes
+from nextlevelbert.data.sets import distinct_texts, names_of
 
 from ...toys.finetuning import write
 from ..scripts import load_script

@@ -1,4 +1,4 @@
-"""What the tasks do alike: the rows of the table beside the model."""
+"""Tests what both tasks share: the rows of the table beside the model."""
 
 import pytest
 

@@ -77,7 +77,7 @@ def test_embed_documents(command, books, toy_checkpoint, tmp_path):
 
 
 def test_the_same_rows_in_other_formats(command, books, tmp_path, monkeypatch):
-    """Of three files, whose rows are written one after the other."""
+    """Writes the rows of three files one after the other."""
     monkeypatch.setattr(embed, "_BYTES_AT_ONCE", 1)
     for kind in ("parquet", "csv", "jsonl", "npy"):
         command("embed", books, "-o", tmp_path / f"out.{kind}")

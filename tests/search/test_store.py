@@ -364,7 +364,7 @@ def test_a_store_of_another_version_is_made_again(toy, books, open_library, enco
 
 
 def test_an_sqlite_without_full_text_search_is_named(command, books, tmp_path, monkeypatch):
-    """What another Python has stored stays."""
+    """Keeps a store that a Python with FTS5 has made."""
     command("search", books, "whales?")
     before = database_of(tmp_path).stat().st_ino
 
@@ -545,7 +545,7 @@ def test_an_interrupted_table_is_continued(toy, table, open_library, encoded, mo
 
 
 def steps_of(opened: Store, query: str) -> int:
-    """How many instructions SQLite's machine takes for a query."""
+    """Counts the instructions that SQLite's machine takes for a query."""
     steps = []
     opened._database.set_progress_handler(lambda: steps.append(query), 1)
     opened.query(query)
